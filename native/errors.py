@@ -178,9 +178,10 @@ class MemberError(FencedError):
 
 
 class LostRowsError(FencedError):
-    """Rows went to others before their acknowledgement was; the other rows of the call are done. Go on.
+    """Rows went, or may go, to others: their acknowledgement was not confirmed before. All others are done. Go on.
 
-    Their effects should be idempotent, or be taken back: another member of the cohort works on these rows.
+    What the application did with these rows may be done again by another member, so it should be idempotent.
+    It should not be taken back: of an acknowledgement without an answer it is not known whether it counts.
 
     Args:
         lost: by partition, ranges of offsets: the first row, and the one after the last.

@@ -103,8 +103,11 @@ class Consumer(ProcessLocal):
         Args:
             timeout_s: seconds; None waits without end.
         """
+        return self._next(timeout_s, comes_back=True)
+
+    def _next(self, timeout_s: float | None, *, comes_back: bool) -> pa.RecordBatch | None:
+        """`comes_back`: the application is done with the batches before."""
         deadline = None if timeout_s is None else time.monotonic() + seconds("timeout_s", timeout_s)
-        comes_back = True
         while True:
             self.bell.flag.clear()
             found = self.core.step(comes_back=comes_back)
@@ -166,7 +169,8 @@ class Consumer(ProcessLocal):
                     left_s = deadline - time.monotonic()
                     if left_s <= 0 or chunk.is_full:
                         break
-                    batch = self.next(left_s)
+                    # The application has not got the batches of this list: asking for more acknowledges none.
+                    batch = self._next(left_s, comes_back=False)
             except Exception as caught:  # noqa: BLE001  # it is raised below
                 error = caught
             # The batches were given: the next acknowledgement settles them.

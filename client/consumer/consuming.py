@@ -128,6 +128,7 @@ class Consuming:
         for one in ranges:
             gate = self._state.gates.get(one.partition)
             if gate is None or gate.hold != one.hold:
+                self._state.lost_rows.given(one.partition, (one.first, one.through.offset))  # not lost
                 continue
             if one.through.offset > gate.settled.offset:
                 gate.settled = one.through

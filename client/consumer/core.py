@@ -153,18 +153,19 @@ class Core(AnyCore):
                 self._acknowledge_given(then)
                 self.member.look_silent()
             elif not self.member.acknowledge(place, then) and then is not None:
-                then(lost_error({place.partition: [(place.first_offset, place.end_offset)]}, LOST))
+                lost = self.member.holding.not_settled(place)
+                then(lost_error({place.partition: lost}, LOST) if lost else None)
         if then is not None:
             self.turn()
 
     def _acknowledge_given(self, then: Callable[[Exception | None], None] | None) -> None:
-        lost = self.member.giving.acknowledge_given(urgent=then is not None)
+        self.member.giving.acknowledge_given(urgent=then is not None)
         if then is None:
             return
         owing = [gate for gate in self.member.state.gates.values() if gate.owes]
         outcomes = Outcomes(then, LOST)
         outcomes.of(owing)
-        outcomes.lose(lost)
+        outcomes.lose(self.member.state.lost_rows.take())
         for gate in owing:
             gate.wait_settled.append((gate.told.offset, outcomes))
         if not outcomes.begin():

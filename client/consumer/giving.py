@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ringfence.consumer.consuming import Consuming
     from ringfence.consumer.fetching import Fetching
     from ringfence.consumer.gate import Stored
-    from ringfence.consumer.queue_rows import Range
     from ringfence.consumer.settle import Settling
     from ringfence.consumer.state import State
 
@@ -137,8 +136,8 @@ class Giving:
         self._told(gate, place.end, urgent=urgent)
         return True
 
-    def acknowledge_given(self, *, urgent: bool = False) -> dict[int, list[Range]]:
-        """All rows that the application has got are done. Returns those that went to others before."""
+    def acknowledge_given(self, *, urgent: bool = False) -> None:
+        """All rows that the application has got are done."""
         given, self._given = self._given, set()
         for partition in given:
             gate = self._state.gates.get(partition)
@@ -148,7 +147,6 @@ class Giving:
                 self._told(gate, gate.seen, urgent=urgent)
             if gate.has_unacknowledged:
                 self._given.add(partition)
-        return self._state.lost_rows.take()
 
     def _told(self, gate: Gate, through: Point, *, urgent: bool) -> None:
         self._state.bytes -= gate.acknowledge(through)

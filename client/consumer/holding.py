@@ -19,8 +19,10 @@ from ringfence.consumer.values import Point, Task, TaskKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ringfence.consumer.queue_rows import Range
     from ringfence.consumer.settle import Settling
     from ringfence.consumer.state import State
+    from ringfence.consumer.values import ConsumerPlace
 
 LOST: Final = "the hold of their partition was over before, and they may come again to another member"
 RELEASED: Final = "the partition went to another member before"
@@ -29,6 +31,9 @@ SESSION_OVER: Final = (
     "the session of this member is over: no node heard it for too long, or it was removed; they come again"
 )
 
+# Holds that ended, of which it is known what was settled. A place of an older one is said to be lost.
+ENDED_MAX: Final = 4096
+
 
 class Holding:
     """Which partitions the member has. `look(gate)`: something about a partition may be done now."""
@@ -36,6 +41,8 @@ class Holding:
     def __init__(self, state: State, look: Callable[[Gate], None]) -> None:
         self._state, self._look = state, look
         self._telling: dict[int, tuple[Gate, ...]] = {}  # by task
+        # Of (partition, hold) that ended, the newest last: rows before it are acknowledged.
+        self._settled: dict[tuple[int, int], int] = {}
         self.settling: Settling  # set by the member, which makes both
 
     # ---- plans -------------------------------------------------------------------------------------------
@@ -133,6 +140,7 @@ class Holding:
     def released(self, gate: Gate) -> None:
         """The owner has the release, or the partition is drained."""
         if not gate.release:
+            self._has_ended(gate)
             gate.phase = Phase.DRAINED
             self._state.bytes -= gate.ended(Phase.DRAINED)
             return
@@ -186,14 +194,27 @@ class Holding:
     def _end(self, gate: Gate, phase: Phase, why: str) -> None:
         waiting, gate.wait_settled = gate.wait_settled, []
         settled, seen = gate.settled.offset, gate.seen.offset
-        heard = max((settled, *(through for through, _ in waiting)))
-        if heard < seen and not gate.is_sought:
-            self._state.lost_rows.add(gate.partition, [(heard, seen)])
+        if settled < seen and not gate.is_sought:
+            self._state.lost_rows.add(gate.partition, [(settled, seen)])
+        self._has_ended(gate)
         self._state.bytes -= gate.ended(phase)
         gate.told = gate.given = gate.fetched = gate.settled
         for through, call in waiting:
             is_lost = through > settled
             call(lost_error({gate.partition: [(settled, through)]}, why) if is_lost else None)
+
+    def _has_ended(self, gate: Gate) -> None:
+        key = gate.partition, gate.hold
+        self._settled.pop(key, None)
+        self._settled[key] = gate.settled.offset
+        if len(self._settled) > ENDED_MAX:
+            del self._settled[next(iter(self._settled))]
+
+    def not_settled(self, place: ConsumerPlace) -> list[Range]:
+        """Rows of a place whose hold is over that were not acknowledged under it."""
+        settled = self._settled.get((place.partition, place.fencing_token), 0)
+        first = max(place.first_offset, settled)
+        return [(first, place.end_offset)] if first < place.end_offset else []
 
     def _forget(self, gate: Gate) -> None:
         self._state.bytes -= gate.ended(Phase.WAITING)

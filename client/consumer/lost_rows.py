@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ringfence.consumer.queue_rows import Range
 
 LISTED_MAX: Final = 8  # ranges in the text of an error; `lost` has all of them
-# Of a partition that loses rows again and again, and its application never acknowledges: above the bound the
-# lowest ranges are one with what lies between.
-RANGES_MAX: Final = 64
+# Of a partition that loses rows again and again while nothing waits for acknowledgements: above the bound the
+# lowest ranges are one with what lies between. No row that is lost is left out.
+RANGES_MAX: Final = 32_768
 
 
 class LostRows:
-    """By partition: rows that went to others since the application acknowledged all that it was given."""
+    """By partition: rows that went to others since the application last waited for all that it was given."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, list[Range]] = {}

@@ -14,7 +14,7 @@ from ringfence.consumer.calls import Why
 from ringfence.consumer.lost_rows import LostRows, Outcomes
 from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, Told, What
 from ringfence.consumer.queue_fetching import EXTENSIONS_A_LEASE
-from ringfence.consumer.queue_rows import KnownRows, RowsInHand, common, overlaps
+from ringfence.consumer.queue_rows import LOST_RANGES_MAX, KnownRows, RowsInHand, common, overlaps, without
 from ringfence.consumer.queue_telling import LINES_MAX, LOST, Telling
 from ringfence.consumer.values import ConsumerPlace, TaskKind
 from ringfence.native.wire import REASON_BYTES_MAX
@@ -61,8 +61,8 @@ class QueueHands:
         self._last: RowsInHand | None = None  # that the application has got
         self._unseen: RowsInHand | None = None  # given, and the application has not got them
         self.done = KnownRows()
-        self._known_lost = KnownRows()  # an acknowledgement of their batch has them as an error
-        self._unheard = LostRows()  # an acknowledgement of all that was given has
+        self._known_lost = KnownRows(LOST_RANGES_MAX)  # an error of who acknowledges their batch
+        self._unheard = LostRows()  # an error of who acknowledges all that was given
 
     # ---- give --------------------------------------------------------------------------------------------
 
@@ -117,7 +117,9 @@ class QueueHands:
         in_hand = RowsInHand(stored, first, end, epoch, line.failures)
         earlier = self._rows.setdefault(stored.partition, {}).pop(first, None)
         if earlier is not None:
-            self._forget(earlier)  # its lease was over: the same rows came again
+            # Its lease was over: the same rows came again, and others of it may not.
+            self._lose(earlier, without(earlier.open, [(first, end)]))
+            self._forget(earlier)
         self._rows[stored.partition][first] = in_hand
         if is_seen:
             self._last = in_hand
@@ -207,7 +209,8 @@ class QueueHands:
                 self._tell(in_hand.stored, line, count if then is not None else None, in_hand)
                 count.left += 1
             self._forget(in_hand)
-        count.lose(self._unheard.take())
+        if then is not None:
+            count.lose(self._unheard.take())
         if not count.begin():
             count.end()
 
@@ -340,18 +343,16 @@ class QueueHands:
         lost = in_hand.take(ranges)
         if lost and in_hand is not self._unseen:
             self._is_lost(in_hand.stored.partition, in_hand.incarnation, lost)
-            self._unheard.add(in_hand.stored.partition, lost)
         return bool(lost)
 
     def _is_lost(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> None:
-        for rows in ranges:
-            self._known_lost.add(partition, incarnation, rows)
+        lost = list(ranges)
+        self._known_lost.add(partition, incarnation, *lost)
+        self._unheard.add(partition, lost)
 
-    def done_too_late(self, partition: int, incarnation: int, ranges: list[Range], waiting: int) -> None:
-        """An owner does not take rows as done. So many wait for it, and hear that."""
+    def done_too_late(self, partition: int, incarnation: int, ranges: list[Range]) -> None:
+        """An owner does not take rows as done."""
         self._is_lost(partition, incarnation, ranges)
-        if not waiting:
-            self._unheard.add(partition, ranges)
         self.tell_lost([partition])
 
     def tell_lost(self, partitions: Iterable[int]) -> None:

@@ -14,6 +14,8 @@ Range = tuple[int, int]  # first row, and the one after the last
 # What is kept of rows that are done, and of those that are lost: ranges of each partition, and partitions;
 # 5 MiB at most. Rows that are done in their order are one range.
 KNOWN_RANGES_MAX: Final = 64
+# Of a batch of the largest size each second row may be lost, and none of them may be taken for done.
+LOST_RANGES_MAX: Final = 32_768
 KNOWN_PARTITIONS_MAX: Final = 512
 
 
@@ -123,14 +125,15 @@ class KnownRows:
     It is bounded: of what was long ago a repeat is answered as of rows whose lease is over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranges_max: int = KNOWN_RANGES_MAX) -> None:
+        self._ranges_max = ranges_max  # of a partition
         # By partition and incarnation, ascending; the partition that was added to last is the last one.
         self._ranges: dict[tuple[int, int], list[Range]] = {}
 
-    def add(self, partition: int, incarnation: int, rows: Range) -> None:
+    def add(self, partition: int, incarnation: int, *rows: Range) -> None:
         """It became known. Neighbours become one range; above the bound the lowest rows go."""
-        kept = joined_ranges([*self._ranges.pop((partition, incarnation), []), rows])
-        self._ranges[partition, incarnation] = kept[-KNOWN_RANGES_MAX:]
+        kept = joined_ranges([*self._ranges.pop((partition, incarnation), []), *rows])
+        self._ranges[partition, incarnation] = kept[-self._ranges_max :]
         while len(self._ranges) > KNOWN_PARTITIONS_MAX:
             del self._ranges[next(iter(self._ranges))]
 

@@ -79,8 +79,7 @@ class Telling:
 
 
 class QueueTelling:
-    """`on_lost(partition, incarnation, rows, waiting)`: rows that are done went to another member before.
-    `waiting`: so many hear it.
+    """`on_lost(partition, incarnation, rows)`: rows that are done went to another member before.
 
     `on_done(partition, incarnation, rows)`: an owner knows that they are done.
     """
@@ -89,7 +88,7 @@ class QueueTelling:
         self,
         state: State,
         *,
-        on_lost: Callable[[int, int, list[Range], int], None],
+        on_lost: Callable[[int, int, list[Range]], None],
         on_done: Callable[[int, int, Range], None],
     ) -> None:
         self._state, self._on_lost, self._on_done = state, on_lost, on_done
@@ -232,7 +231,7 @@ class QueueTelling:
             self._on_done(telling.partition, telling.incarnation, rows)
         lost = list(common(all_rows, of_others))
         if lost:
-            self._on_lost(telling.partition, telling.incarnation, lost, len(telling.then))
+            self._on_lost(telling.partition, telling.incarnation, lost)
         telling.end(lost_error({telling.partition: lost}, LOST) if lost else None)
 
     def failed(self, call: QueueSettle, refusal: Refusal | None, now: float) -> None:

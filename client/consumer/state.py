@@ -29,7 +29,7 @@ class State:
         calls: under way, by number, with the time at which each was made.
         effects: to be carried out, in order; the caller of the member takes them.
         tasks: what the application is to be told, in order.
-        lost_rows: given, and not settled when their hold ended, since all that was given was acknowledged.
+        lost_rows: given, and not settled when their hold ended: an error of who waits for all that was given.
         arrived: partitions with new rows, since the application looked last.
         bytes: in memory: fetched, and given without an acknowledgement.
         known_generation: the newest plan that a node has named.

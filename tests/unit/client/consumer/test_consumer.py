@@ -73,6 +73,26 @@ def test_a_chunk_measures_each_batch_once_and_ends_at_its_rows_or_bytes() -> Non
         assert {one.times for one in batches} == {1}
 
 
+def test_a_list_that_an_application_fails_with_comes_again_whole() -> None:
+    """Asking for the rest of a list acknowledges none of it."""
+
+    def work(client: ringfence.Client) -> None:
+        with opened(client) as consumer:
+            assert len(next(consumer.chunks(rows=50, wait_s=10.0))) > 1
+            raise ZeroDivisionError
+
+    with cohort_topic() as (node, client):
+        with pytest.raises(ZeroDivisionError):
+            work(client)
+        assert set(node.settled().values()) <= {0}
+        with opened(client) as consumer:
+            chunks = consumer.chunks(rows=50, wait_s=10.0)
+            found = [row for batch in next(chunks) for row in batch.column("id").to_pylist()]
+            assert found == list(range(50))
+            next(chunks)
+            until(lambda: 50 in node.settled().values())
+
+
 def test_chunks_wait_for_rows_unless_idle_s_is_given() -> None:
     with cohort_topic(count=20) as (_, client):
         with opened(client, ack="manual") as consumer:

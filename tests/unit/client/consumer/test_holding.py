@@ -93,6 +93,37 @@ def test_a_lost_hold_is_told_and_the_next_one_begins_where_the_cohort_stands() -
     assert alone.gave().first_offset == 2
 
 
+def lost(alone: Alone) -> dict[int, list[tuple[int, int]]]:
+    """What who waits for all that was given hears, once."""
+    return alone.member.state.lost_rows.take()
+
+
+def test_of_a_place_whose_hold_is_over_what_was_settled_under_it_is_not_lost() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    place = alone.gave(6)
+    alone.member.acknowledge(place._replace(end_offset=4), [].append)
+    alone.answer(alone.call(Settle), Settled())
+    alone.answer(alone.newest(Fetch), Refusal(Why.NOT_ASSIGNED, hold=9))
+    holding = alone.member.holding
+    assert holding.not_settled(place) == [(4, 6)]
+    assert holding.not_settled(place._replace(end_offset=4)) == []
+    assert holding.not_settled(place._replace(fencing_token=7)) == [(0, 6)], "nothing is known of it"
+
+
+def test_rows_of_a_partition_that_is_drained_are_not_lost() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    place = alone.gave(10)
+    alone.member.acknowledge(place)
+    alone.turn(1.0)
+    alone.answer(alone.call(Settle), Settled())
+    alone.answer(alone.newest(Fetch), Fetched(1, 10, 10, 1, sealed_end=10))
+    assert alone.member.state.gates[1].phase is Phase.DRAINED
+    assert not alone.member.acknowledge(place)
+    assert alone.member.holding.not_settled(place) == []
+
+
 def test_rows_that_were_lost_in_hand_are_told_to_who_acknowledges_all() -> None:
     alone = Alone(1)
     alone.open(1)
@@ -104,9 +135,9 @@ def test_rows_that_were_lost_in_hand_are_told_to_who_acknowledges_all() -> None:
     (error,) = heard
     assert isinstance(error, LostRowsError)
     assert error.lost == {1: [(0, 2)]}
-    giving = alone.member.giving
-    assert giving.acknowledge_given() == {1: [(2, 6)]}, "who waited for the first ones knows of them"
-    assert giving.acknowledge_given() == {}
+    alone.member.giving.acknowledge_given()
+    assert lost(alone) == {1: [(0, 6)]}, "an acknowledgement that nothing waits for tells none of it"
+    assert lost(alone) == {}
 
 
 def test_rows_that_come_again_to_their_member_are_not_lost() -> None:
@@ -117,7 +148,7 @@ def test_rows_that_come_again_to_their_member_are_not_lost() -> None:
     alone.turn(1.0)
     alone.answer(alone.newest(Fetch), Fetched(10, 0, 8, 1, bytes=60))
     alone.gave(4)
-    assert alone.member.giving.acknowledge_given() == {1: [(4, 6)]}
+    assert lost(alone) == {1: [(4, 6)]}
 
 
 def test_rows_that_a_release_leaves_are_lost() -> None:
@@ -126,7 +157,7 @@ def test_rows_that_a_release_leaves_are_lost() -> None:
     alone.gave(6)
     alone.member.close(leave=True)
     alone.answer(alone.call(Settle), Settled())
-    assert alone.member.giving.acknowledge_given() == {1: [(0, 6)]}
+    assert lost(alone) == {1: [(0, 6)]}
 
 
 def test_rows_of_a_session_that_is_over_are_lost() -> None:
@@ -136,7 +167,7 @@ def test_rows_of_a_session_that_is_over_are_lost() -> None:
     for _ in range(2):
         alone.gave(5)
     alone.member.holding.all_lost()
-    assert alone.member.giving.acknowledge_given() == {1: [(0, 5)], 2: [(0, 5)]}
+    assert lost(alone) == {1: [(0, 5)], 2: [(0, 5)]}
 
 
 def test_an_owner_of_before_ends_no_hold() -> None:
@@ -160,7 +191,7 @@ def test_a_seek_gives_every_hold_up_and_settles_nothing_of_before() -> None:
     alone.answer(release, Settled())
     alone.answer(alone.newest(Fetch), Fetched(2, 0, 6, 1, bytes=60))
     assert alone.gave().fencing_token == 2
-    assert alone.member.giving.acknowledge_given() == {}, "they are of before, and were not lost to others"
+    assert lost(alone) == {}, "they are of before, and were not lost to others"
 
 
 def test_a_reader_with_a_store_of_its_own_is_asked_before_anything_is_fetched() -> None:

@@ -98,6 +98,18 @@ def test_an_exception_fails_the_batch_in_hand() -> None:
         assert (queue.leases, queue.done) == ({}, set())
 
 
+def test_of_a_list_that_an_application_fails_with_nothing_is_done() -> None:
+    def work(client: ringfence.Client) -> None:
+        with member(client) as consumer:
+            assert len(next(consumer.chunks(rows=50, wait_s=10.0))) > 1
+            raise ZeroDivisionError
+
+    with queue_topic(count=100) as (node, client):
+        with pytest.raises(ZeroDivisionError):
+            work(client)
+        assert node.ranges(What.DONE) == []
+
+
 def test_an_interrupt_fails_nothing() -> None:
     def work(client: ringfence.Client) -> None:
         with member(client) as consumer:

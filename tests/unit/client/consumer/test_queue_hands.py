@@ -171,8 +171,9 @@ def test_who_waits_hears_exactly_of_the_rows_that_went_to_another() -> None:
     alone.settle(What.DONE, QueueSettled((RowsNotTaken(4, 5, NotTakenBecause.ON_LEASE),)))
     assert lost_of(outcomes) == {1: [(4, 5)]}
     assert not alone.say(place, What.DONE, outcomes=outcomes)
+    alone.member.hands.settle_all(Told(0, 0, 0, What.DONE))
     alone.member.hands.settle_all(Told(0, 0, 0, What.DONE), outcomes.append)
-    assert outcomes == [None], "it was heard"
+    assert lost_of(outcomes) == {1: [(4, 5)]}, "who waited before may be another, or have given up"
 
 
 def a_lease_that_lost(rows: tuple[int, int]) -> tuple[QueueAlone, ConsumerPlace]:
@@ -193,6 +194,35 @@ def test_rows_that_were_lost_before_are_an_error_beside_those_that_are_done() ->
     assert outcomes == []
     alone.settle(What.DONE, QueueSettled((RowsNotTaken(8, 9, NotTakenBecause.ON_LEASE),)))
     assert lost_of(outcomes) == {1: [(3, 5), (8, 9)]}
+
+
+def test_rows_of_a_batch_of_which_only_others_come_again_are_lost() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    place = alone.gave()
+    alone.lease(0, 5)
+    alone.gave()
+    outcomes: list[Any] = []
+    assert alone.say(place, What.DONE, outcomes=outcomes)
+    alone.settle(What.DONE)
+    assert lost_of(outcomes) == {1: [(5, 10)]}
+
+
+def test_lost_rows_between_others_that_are_done_are_all_known() -> None:
+    """Hundreds of ranges of one batch."""
+    alone = QueueAlone()
+    alone.lease(0, 300)
+    place = alone.gave()
+    alone.settle(What.BEGUN)
+    alone.turn(LEASE_S / 3)
+    odd = [(row, row + 1) for row in range(1, 300, 2)]
+    alone.settle(
+        What.EXTENDED, QueueSettled(tuple(RowsNotTaken(*one, NotTakenBecause.ON_LEASE) for one in odd))
+    )
+    outcomes: list[Any] = []
+    alone.say(place, What.DONE, outcomes=outcomes)
+    alone.settle(What.DONE)
+    assert lost_of(outcomes) == {1: odd}
 
 
 def test_an_acknowledgement_of_all_that_was_given_tells_what_was_lost_once() -> None:
