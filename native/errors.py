@@ -178,7 +178,7 @@ class MemberError(FencedError):
 
 
 class LostRowsError(FencedError):
-    """Rows went, or may go, to others: their acknowledgement was not confirmed before. All others are done. Go on.
+    """Rows went, or may go, to other members: no owner confirmed them before. All others are done. Go on.
 
     What the application did with these rows may be done again by another member, so it should be idempotent.
     It should not be taken back: of an acknowledgement without an answer it is not known whether it counts.

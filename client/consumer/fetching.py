@@ -38,6 +38,7 @@ class Fetching:
         self._due: set[Gate] = set()  # something may be asked for
         self._later: set[Gate] = set()  # at their `retry_at`
         self._waiting: deque[Gate] = deque()  # for room
+        self._in_waiting: set[Gate] = set()
         self._pending = 0
 
     def look(self, gate: Gate) -> None:
@@ -54,7 +55,9 @@ class Fetching:
         for _ in range(len(self._waiting)):
             if not self._has_room():
                 return
-            self._ask(self._waiting.popleft(), now)
+            gate = self._waiting.popleft()
+            self._in_waiting.discard(gate)
+            self._ask(gate, now)
 
     def _bytes(self) -> int:
         share = self._state.options.bytes_max // (2 * max(1, min(len(self._state.gates), FETCHES_MAX)))
@@ -79,8 +82,9 @@ class Fetching:
         if gate.fetch is None and node is not None and self._wants_answer(gate):
             # A sealed partition's request brings no rows.
             if gate.end is None and not self._has_room():
-                if gate not in self._waiting:
+                if gate not in self._in_waiting:
                     self._waiting.append(gate)
+                    self._in_waiting.add(gate)
             else:
                 self._fetch(gate, node, now)
         is_behind = gate.end is not None and gate.fetched.offset < gate.end
@@ -168,7 +172,7 @@ class Fetching:
         """A hold was given to a member that does not want it any more: it is released, nothing is settled."""
         gate = self._state.gates.get(call.partition)
         if gate is None and call.reopen and reply.hold and not reply.is_blocked:
-            gate = self._state.gates[call.partition] = Gate(call.partition, Phase.OPENING)
+            gate = self._state.add_gate(Gate(call.partition, Phase.OPENING))
             gate.opened(reply, 0.0)
             self._holding.release(gate)
 

@@ -60,8 +60,7 @@ class Holding:
         new: list[Gate] = []
         for partition in sorted(wanted):
             if partition not in state.gates:
-                state.gates[partition] = Gate(partition, Phase.WAITING)
-                new.append(state.gates[partition])
+                new.append(state.add_gate(Gate(partition, Phase.WAITING)))
                 continue
             gate = state.gates[partition]
             if gate.phase is Phase.LEAVING:
@@ -219,4 +218,4 @@ class Holding:
     def _forget(self, gate: Gate) -> None:
         self._state.bytes -= gate.ended(Phase.WAITING)
         if self._state.gates.get(gate.partition) is gate:
-            del self._state.gates[gate.partition]
+            self._state.remove_gate(gate)

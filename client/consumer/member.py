@@ -233,6 +233,9 @@ class Member(AnyMember):
         """What must never hold; tests look after each event."""
         for gate in self.state.gates.values():
             yield from gate.faults()
+        found = frozenset(map(self.state.routes.node_of, self.state.gates)) - {None}
+        if found != self.state.gate_nodes:
+            yield f"gates are at nodes {set(found)}, and {set(self.state.gate_nodes)} are known"
         yield from self.settling.faults()
         yield from self.fetching.faults()
         held = [gate for gate in self.state.gates.values() if gate.phase in WITH_HOLD]

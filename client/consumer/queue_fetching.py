@@ -157,7 +157,11 @@ class QueueFetching:
         # Who is asked has given the lease after the request was made: it ends later there than here.
         until = made_at + state.rows_lease_s
         extend_at = made_at + state.rows_lease_s / EXTENSIONS_A_LEASE
-        if state.is_closing:
+        node = state.routes.node_of(reply.partition)
+        # By this member's table another node owns the rows: this one did before, and its successor gives
+        # them to others; or it is a later one, and gets them back when the table is here.
+        is_of_other = node not in {None, call.node}
+        if state.is_closing or is_of_other:
             self._release(reply.partition, reply.incarnation, reply.lines, until)
         elif reply.is_elsewhere:
             self._elsewhere.append(Elsewhere(call.node, reply, until, extend_at))

@@ -52,8 +52,7 @@ class Session:
     @property
     def nodes(self) -> set[int]:
         """The nodes that the member needs connections to."""
-        routes = self._state.routes
-        return {HOME} | {node for one in self._state.gates if (node := routes.node_of(one)) is not None}
+        return {HOME, *self._state.gate_nodes}
 
     def pump(self, now: float) -> None:
         """Make the calls that are due."""

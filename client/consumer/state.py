@@ -60,6 +60,7 @@ class State:
         self.silent_error: Exception | None = None
         self.on_silent: Callable[[Exception], None] = lambda _: None
         self._numbers = self._tasks = 0
+        self._gate_nodes: tuple[Routes, frozenset[int]] | None = None
 
     def call(self, make: Callable[[int], AnyCall], now: float) -> AnyCall:
         """Begin a call; `make` gets its number."""
@@ -68,6 +69,25 @@ class State:
         self.calls[call.number] = (call, now)
         self.effects.append(call)
         return call
+
+    def add_gate(self, gate: Gate) -> Gate:
+        """A partition that the member has from now on."""
+        self.gates[gate.partition], self._gate_nodes = gate, None
+        return gate
+
+    def remove_gate(self, gate: Gate) -> None:
+        """It has it no more."""
+        del self.gates[gate.partition]
+        self._gate_nodes = None
+
+    @property
+    def gate_nodes(self) -> frozenset[int]:
+        """The nodes that own gates of this member. Each event asks for them."""
+        if self._gate_nodes is None or self._gate_nodes[0] is not self.routes:
+            node_of = self.routes.node_of
+            found = frozenset(node for one in self.gates if (node := node_of(one)) is not None)
+            self._gate_nodes = self.routes, found
+        return self._gate_nodes[1]
 
     @property
     def needs_plan(self) -> bool:

@@ -131,6 +131,20 @@ def test_rows_of_an_owner_that_was_replaced_are_not_given() -> None:
     assert alone.member.state.bytes == 0
 
 
+def test_rows_that_an_owner_gave_before_it_was_replaced_and_that_arrive_later_are_not_given() -> None:
+    """Its successor gives them to another member; a later owner gets them back."""
+    alone = QueueAlone()
+    call = alone.call(QueueFetch)
+    alone.table({1: 2, 3: 1}, version=2)
+    alone.member.up(2)
+    alone.attach()
+    alone.answer(call, Leased(1, 1, 0, 10, (Line(0, 10, 1, 0, False),), bytes=100, body=b""))
+    assert alone.give() is None
+    assert alone.member.state.bytes == 0
+    (release,) = [one for one in alone.calls(QueueSettle) if one.lines[0].what is What.RELEASED]
+    assert release.node == 2
+
+
 def test_the_same_node_as_a_new_owner_gets_the_rows_back() -> None:
     alone = QueueAlone()
     alone.lease(0, 10)
