@@ -243,6 +243,12 @@ class Fetching:
             error = refusal.error or TruncatedError("rows were removed", partition=gate.partition)
             state.fail(error)
             return
+        is_here = gate.phase is Phase.HELD and gate.end is None and "pruned" not in refusal.details
+        if is_here and begin <= gate.given.offset:
+            # The log begins before them, so retention took none: its end was lost, and an operator accepted that.
+            # Its new rows are others, and come from where the cohort stands now.
+            self._holding.lost(gate)
+            return
         gate.retry_at = 0.0
         if "pruned" in refusal.details and gate.phase is Phase.OPENING and refusal.hold:
             # The hold is there, and the owner gives no row before it knows that the member was told.

@@ -183,6 +183,22 @@ def test_an_opening_that_skips_names_the_log_start() -> None:
     assert (alone.call(Fetch).offset, alone.call(Fetch).reopen) == (50, True)
 
 
+def test_rows_of_a_log_that_lost_its_end_are_asked_for_where_the_cohort_stands() -> None:
+    """Retention took none, for the log still begins before them: those that come now are others."""
+    alone = Alone(1, skips=True, tells=frozenset({TaskKind.LOST}))
+    alone.open(1, rows=100)
+    alone.gave()
+    alone.answer(
+        alone.newest(Fetch), Refusal(Why.TRUNCATED, TruncatedError("beyond its end"), hold=1, start=0)
+    )
+    assert alone.tasks() == ["lost 1"]
+    alone.turn(1.0)
+    call = alone.newest(Fetch)
+    assert (call.offset, call.reopen) == (None, True)
+    alone.answer(call, Fetched(2, 80, 90, 6, bytes=60))
+    assert alone.gave().first_offset == 80
+
+
 def test_requests_that_are_refused_come_again_ever_more_slowly() -> None:
     alone, times = Alone(1), []
     for _ in range(6):
