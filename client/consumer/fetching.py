@@ -245,8 +245,8 @@ class Fetching:
             return
         is_here = gate.phase is Phase.HELD and gate.end is None and "pruned" not in refusal.details
         if is_here and begin <= gate.given.offset:
-            # The log begins before, so it was no retention: an operator accepted the loss of the log's end. Its
-            # new rows are others, and come from where the cohort stands now.
+            # The log begins before, so it was no retention: an operator accepted the loss of the log's end.
+            # Its new rows are others, and come from where the cohort stands now.
             self._holding.lost(gate)
             return
         gate.retry_at = 0.0
