@@ -39,7 +39,7 @@ GATHER_S: Final = 0.25
 ROWS_MAX: Final = 1_500
 SAVED_TOGETHER: Final = 5
 """Batches that a process has in hand which does not save each of them alone."""
-CHUNK_ROWS: Final = 1_500
+CHUNK_ROWS: Final = 600
 CHUNK_S: Final = 0.5
 ABORTED: Final = 0.1
 """Share of the transactions that the application aborts."""
