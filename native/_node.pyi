@@ -74,10 +74,11 @@ class Order:
     @staticmethod
     def remove_topic(topic: int) -> Order: ...
     @staticmethod
-    def keep_rows(topic: int, partitions: Sequence[int]) -> Order:
+    def keep_rows(topic: int, partitions: Sequence[tuple[int, int]]) -> Order:
         """Leave the rows of these sealed partitions, whatever the topic's retention says, and no others'.
 
-        It may come before the topic, and replaces what was told before.
+        `partitions`: (partition, UNIX time in ms at which that ends, if no order ends it before). It may come
+        before the topic, and replaces what was told before.
         """
     @staticmethod
     def open(

@@ -23,7 +23,6 @@ owner writes no epoch record, and needs no majority.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import msgspec
 
@@ -41,10 +40,6 @@ from ringfence.control.state_machines.metadata.layout_rules import sealed_by
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import cleanup
 from ringfence.control.state_machines.reassignment.cleanup import CleanupStep
-
-# Partitions that readers hold no longer are looked for when the log's time passes a minute: the shortest
-# hold is an hour.
-OVERDUE_MS: Final = 60_000
 
 
 class SetLevel(msgspec.Struct, frozen=True):
@@ -175,10 +170,14 @@ class RemoveTopic(msgspec.Struct, frozen=True):
 
 
 class KeepRows(msgspec.Struct, frozen=True):
-    """Leave the rows of these SEALED partitions of the topic, beyond its retention, and no others'."""
+    """Leave the rows of these SEALED partitions of the topic, beyond its retention, and no others'.
+
+    Each has the time at which that ends, even if no order comes: the log's time stands still while nothing
+    is proposed.
+    """
 
     topic: TopicId
-    partitions: tuple[PartitionId, ...]
+    partitions: tuple[tuple[PartitionId, int], ...]
 
 
 class DropPartition(msgspec.Struct, frozen=True):
@@ -250,19 +249,35 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
 
 
 def _kept_rows(before: MetadataState, after: MetadataState) -> Iterator[KeepRows]:
-    """Topics of which other SEALED partitions keep their rows now. Nothing below the level of cohorts."""
+    """Topics of which other SEALED partitions keep their rows now; nothing of one that is gone.
+
+    Nothing below the level of cohorts.
+    """
     if after.level < COHORT_LEVEL:
         return
-    changed = cohorts_to_derive(before, after)
-    cohorts = [
-        state.cohorts[number] for state in (before, after) for number in changed if number in state.cohorts
-    ]
-    if before.time_ms // OVERDUE_MS != after.time_ms // OVERDUE_MS:
-        cohorts += after.cohorts.values()
-    for topic in sorted({cohort.topic for cohort in cohorts} & after.topics.keys()):
-        kept = drained.kept_rows(after, topic)
-        if kept != (drained.kept_rows(before, topic) if topic in before.topics else ()):
+    topics = {
+        state.cohorts[number].topic
+        for number in cohorts_to_derive(before, after)
+        if _place(before, number) != _place(after, number)
+        for state in (before, after)
+        if number in state.cohorts
+    }
+    for topic in sorted(topics):
+        was, kept = (
+            drained.kept_rows(state, topic) if topic in state.topics else () for state in (before, after)
+        )
+        if kept != was:
             yield KeepRows(topic, kept)
+
+
+def _place(state: MetadataState, number: CohortId) -> tuple[object, ...] | None:
+    """What tells which partitions the cohort has read, and until when it holds others. Its members do not."""
+    cohort = state.cohorts.get(number)
+    topic = None if cohort is None else state.topics.get(cohort.topic)
+    if cohort is None or topic is None:
+        return None
+    marks = state.drained_marks.get(number)
+    return cohort.start, cohort.layout_version, marks, topic.layout, topic.seals, topic.properties
 
 
 def _cohorts(before: MetadataState, after: MetadataState) -> tuple[InstallCohorts, ...]:

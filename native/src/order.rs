@@ -77,7 +77,7 @@ impl Order {
     }
 
     #[staticmethod]
-    fn keep_rows(topic: u64, partitions: Vec<u64>) -> Self {
+    fn keep_rows(topic: u64, partitions: Vec<(u64, u64)>) -> Self {
         Inner::KeepRows { topic, partitions }.into()
     }
 

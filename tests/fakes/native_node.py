@@ -199,7 +199,7 @@ class FakeNode(PartitionList):
         self.doubts += partitions
         return self._order("doubt", partitions)
 
-    def keep_rows(self, topic: int, partitions: Sequence[int]) -> int:
+    def keep_rows(self, topic: int, partitions: Sequence[tuple[int, int]]) -> int:
         return self._order("keep_rows", topic, partitions)
 
     def remove_topic(self, topic: int) -> int:

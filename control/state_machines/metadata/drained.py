@@ -7,11 +7,13 @@ of registered readers only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ringfence.control.model.cohorts import Cohort
 from ringfence.control.model.ids import Index, PartitionId, TopicId, drawn_at
+from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata import cohort_lineage
@@ -32,17 +34,18 @@ class RegisteredReader(Protocol):
     @property
     def created(self) -> Index: ...
 
-    def has_read(self, topic: TopicId, partition: PartitionId) -> bool:
+    def has_read(self, partition: PartitionId) -> bool:
         """Whether the reader is through the partition, or does not read it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CohortReader:
-    """A cohort as a registered reader."""
+    """A cohort as a registered reader: the partitions of its topic's layout, and those that it drained."""
 
-    state: MetadataState
     cohort: Cohort
+    parts: Mapping[PartitionId, Partition]
+    marks: frozenset[PartitionId]
 
     @property
     def name(self) -> str:
@@ -52,20 +55,27 @@ class CohortReader:
     def created(self) -> Index:
         return drawn_at(self.cohort.cohort)
 
-    def has_read(self, topic: TopicId, partition: PartitionId) -> bool:
+    def has_read(self, partition: PartitionId) -> bool:
         """Whether the cohort drained the partition in its present incarnation, or begins after it.
 
         A partition that is not in the layout was pruned: it is not read.
         """
-        if cohort_lineage.has_mark(self.state, self.cohort.cohort, partition):
+        if partition in self.marks:
             return True
-        part = self.state.topics[topic].layout.find(partition)
+        part = self.parts.get(partition)
         return part is None or cohort_lineage.begins_after(self.cohort, part)
 
 
 def registered_readers(state: MetadataState, topic: TopicId) -> tuple[RegisteredReader, ...]:
     """The registered readers of a topic: its cohorts. Below level 3 there are none."""
-    return tuple(CohortReader(state, cohort) for cohort in cohort_lineage.cohorts_of(state, topic))
+    cohorts = cohort_lineage.cohorts_of(state, topic)
+    parts = state.topics[topic].layout.by_id() if cohorts else {}
+    return tuple(
+        CohortReader(
+            cohort, parts, frozenset(mark.partition for mark in state.drained_marks.get(cohort.cohort, ()))
+        )
+        for cohort in cohorts
+    )
 
 
 def members_of(state: MetadataState, topic: TopicId) -> tuple[str, ...]:
@@ -111,7 +121,7 @@ def holders(
         sorted(
             reader.name
             for reader in registered_readers(state, topic)
-            if (born_by is None or reader.created <= born_by) and not reader.has_read(topic, partition)
+            if (born_by is None or reader.created <= born_by) and not reader.has_read(partition)
         )
     )
 
@@ -123,12 +133,22 @@ def is_drained(
     return not holders(state, topic, partition, born_by) or is_overdue(state, topic, partition)
 
 
-def kept_rows(state: MetadataState, topic: TopicId) -> tuple[PartitionId, ...]:
-    """SEALED partitions of the topic whose rows stay beyond its retention, ascending (CR2)."""
+def kept_rows(state: MetadataState, topic: TopicId) -> tuple[tuple[PartitionId, int], ...]:
+    """SEALED partitions of the topic whose rows stay beyond its retention (CR2), ascending.
+
+    Each with the time at which that ends at the latest, so the state's time does not matter. That stands
+    still while nothing is proposed.
+    """
     seals = state.topics[topic].seals
-    if not seals or not registered_readers(state, topic):
+    readers = registered_readers(state, topic) if seals else ()
+    if not seals or not readers:
         return ()
-    return tuple(sorted(partition for partition in seals if not is_drained(state, topic, partition)))
+    hold_ms = hold_s(state, topic) * 1_000
+    return tuple(
+        (partition, seals[partition].sealed_ms + hold_ms)
+        for partition in sorted(seals)
+        if not all(reader.has_read(partition) for reader in readers)
+    )
 
 
 def is_transition_drained(state: MetadataState, transition: Transition) -> bool:

@@ -50,19 +50,35 @@ pub fn a_partition_that_is_only_read_loses_its_old_rows() {
 
 #[test]
 pub fn rows_that_are_kept_for_cohorts_outlive_retention_until_they_are_not() {
-    let mut world = world(63);
+    let (mut world, until_ms) = keeping(63);
+    assert_eq!(log_start(&mut world), 0);
+    world.ordered(Order::KeepRows { topic: TOPIC, partitions: vec![(PARTITION + 1, until_ms)] }).unwrap();
+    world.pass(20);
+    assert_eq!(log_start(&mut world), 30);
+}
+
+#[test]
+pub fn rows_that_are_kept_for_cohorts_go_when_their_time_is_over_without_an_order() {
+    let (mut world, until_ms) = keeping(64);
+    world.pass(until_ms - 1 - world.now.unix_ms);
+    assert_eq!(log_start(&mut world), 0, "a millisecond is left");
+    world.pass(1);
+    assert_eq!(log_start(&mut world), 30);
+}
+
+/// Its rows are kept for a day, and are older than the topic's retention; the end of that day.
+fn keeping(seed: u64) -> (World, u64) {
+    let mut world = world(seed);
     let (schemas, key_columns) = (vec![schema()], vec![]);
-    let (retention_ms, kept) = (HOUR_MS, vec![PARTITION, PARTITION + 1]);
-    world.ordered(Order::KeepRows { topic: TOPIC, partitions: kept }).unwrap();
+    let (retention_ms, until_ms) = (HOUR_MS, world.now.unix_ms + 24 * HOUR_MS);
+    let partitions = vec![(PARTITION, until_ms), (PARTITION + 1, until_ms)];
+    world.ordered(Order::KeepRows { topic: TOPIC, partitions }).unwrap();
     world
         .ordered(Order::InstallTopic { topic: TOPIC, schemas, key_columns, retention_bytes: 0, retention_ms })
         .unwrap();
     world.pass(2 * HOUR_MS);
     world.pass(20);
-    assert_eq!(log_start(&mut world), 0);
-    world.ordered(Order::KeepRows { topic: TOPIC, partitions: vec![PARTITION + 1] }).unwrap();
-    world.pass(20);
-    assert_eq!(log_start(&mut world), 30);
+    (world, until_ms)
 }
 
 #[test]

@@ -20,7 +20,7 @@ ORDERS = (
         7, 6, 2, b"table", [(11, 0, 99, 3, 5)], b"to", [], [(9, 3, 5, 2, b"children")], [(11, [9])]
     ),
     Order.remove_topic(7),
-    Order.keep_rows(7, [3, 4]),
+    Order.keep_rows(7, [(3, 5_000), (4, 1 << 41)]),
     Order.open(7, 9, 0, 99, 5, [(2, STORE), (3, STORE)], 2),
     Order.follow(7, 9, 0, 99, 5, 3, 4),
     Order.open_sealed(7, 9, 0, 99, 5, END, [(2, STORE)]),

@@ -93,11 +93,12 @@ pub enum Order {
     RemoveTopic {
         topic: u64,
     },
-    /// The sealed partitions of a topic whose rows stay, whatever its retention says: cohorts read them. It replaces the
-    /// list that was told before, and may come before the topic.
+    /// The sealed partitions of a topic whose rows stay, whatever its retention says: cohorts read them. Each with the
+    /// UNIX time in ms at which that ends, if no order ends it before. It replaces the list that was told before, and may
+    /// come before the topic.
     KeepRows {
         topic: u64,
-        partitions: Vec<u64>,
+        partitions: Vec<(u64, u64)>,
     },
     /// Host the partition under a new owner epoch: ends when the epoch record is durable on `quorum` stores and appends
     /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none. Under the epoch that

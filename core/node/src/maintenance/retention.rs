@@ -113,7 +113,8 @@ impl MaintenanceMachine<'_> {
     }
 
     /// Move the log start up as the topic's retention asks; a copy that goes on is waited for, until twice as much is
-    /// kept. A partition without a known topic keeps everything (I16), and so does a sealed one that cohorts read (CR2).
+    /// kept. A partition without a known topic keeps everything (I16), and so does a sealed one that cohorts read, for a
+    /// time (CR2).
     fn retain_rows(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let partition = &self.store.partitions[index];
         if partition.is_quarantined() {
@@ -121,7 +122,7 @@ impl MaintenanceMachine<'_> {
         }
         self.store.reach_wanted_start(index, turn);
         let partition = &self.store.partitions[index];
-        if self.store.keeps_rows(partition.key()) {
+        if self.store.keeps_rows(partition.key(), turn.now.unix_ms) {
             return;
         }
         let Some(topic) = self.store.topics.get(&partition.log.topic) else { return };

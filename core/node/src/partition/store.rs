@@ -149,8 +149,8 @@ pub struct Store {
     /// How far logs reached that are not here.
     pub absent: BTreeMap<PartitionKey, Reach>,
     pub topics: IdMap<Topic>,
-    /// By topic: sealed partitions whose rows retention leaves.
-    kept_rows: BTreeMap<u64, BTreeSet<u64>>,
+    /// By topic: sealed partitions whose rows retention leaves, with the UNIX time until which it does.
+    kept_rows: BTreeMap<u64, BTreeMap<u64, u64>>,
     pub tables: Tables,
     /// What the metadata says of gates of cohorts.
     pub gate_rules: Rules,
@@ -179,8 +179,8 @@ impl Store {
         partition.settle_stages();
     }
 
-    /// Retention leaves the rows of these partitions of the topic, and of no others.
-    pub(crate) fn keep_rows(&mut self, topic: u64, partitions: Vec<u64>) {
+    /// Retention leaves the rows of these partitions of the topic, each until a UNIX time, and of no others.
+    pub(crate) fn keep_rows(&mut self, topic: u64, partitions: Vec<(u64, u64)>) {
         if partitions.is_empty() {
             self.kept_rows.remove(&topic);
         } else {
@@ -188,12 +188,13 @@ impl Store {
         }
     }
 
-    pub(crate) fn keeps_rows(&self, (topic, partition): PartitionKey) -> bool {
+    /// Whether retention leaves the partition's rows at this UNIX time.
+    pub(crate) fn keeps_rows(&self, (topic, partition): PartitionKey, now_ms: u64) -> bool {
         #[cfg(feature = "planted")]
         if ringfence_log::planted::is_on(ringfence_log::planted::Bug::KeptRowsGo) {
             return false;
         }
-        self.kept_rows.get(&topic).is_some_and(|kept| kept.contains(&partition))
+        self.kept_rows.get(&topic).and_then(|kept| kept.get(&partition)).is_some_and(|until_ms| now_ms < *until_ms)
     }
 
     /// `partitions`: what recovery found. Nothing is open; every record is durable.

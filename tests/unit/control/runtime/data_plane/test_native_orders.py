@@ -67,8 +67,8 @@ CASES: tuple[tuple[NodeOrder, Order, str], ...] = (
     ),
     (node_orders.RemoveTopic(TOPIC), Order.remove_topic(7), "removing topic 7"),
     (
-        node_orders.KeepRows(TOPIC, (PART,)),
-        Order.keep_rows(7, [9]),
+        node_orders.KeepRows(TOPIC, ((PART, 5_000),)),
+        Order.keep_rows(7, [(9, 5_000)]),
         "keeping rows of sealed partitions of topic 7",
     ),
     (node_orders.DropPartition(TOPIC, PART), Order.drop(7, 9), "dropping partition 9 of topic 7"),

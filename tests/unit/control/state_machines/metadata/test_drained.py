@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Index, PartitionId, TopicId
+from ringfence.control.model.ids import Index, PartitionId
 from ringfence.control.model.results import Refused
 from ringfence.control.state_machines.metadata import drained
 from ringfence.control.state_machines.metadata.state_machine import validate
@@ -28,7 +28,7 @@ class Reader:
     def __init__(self, name: str, created: int, *, is_through: bool) -> None:
         self.name, self.created, self.is_through = name, Index(created), is_through
 
-    def has_read(self, _: TopicId, __: PartitionId) -> bool:
+    def has_read(self, _: PartitionId) -> bool:
         return self.is_through
 
 

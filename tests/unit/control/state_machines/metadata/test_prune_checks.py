@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Index, PartitionId, TopicId
+from ringfence.control.model.ids import Index, PartitionId
 from ringfence.control.model.reassignment_commands import AbortChange, ConfirmLeft, PrepareChange
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.results import Refused
@@ -21,7 +21,7 @@ class Reader:
     def __init__(self, created: int, *read: PartitionId) -> None:
         self.name, self.created, self.read = "group", Index(created), read
 
-    def has_read(self, _: TopicId, partition: PartitionId) -> bool:
+    def has_read(self, partition: PartitionId) -> bool:
         return partition in self.read
 
 
