@@ -119,7 +119,11 @@ class AnyCore(ABC):
 
     @abstractmethod
     def seen(self) -> bool:
-        """The application gets the batch of the last step. False: it must not, its rows come again."""
+        """The application gets the batches that it has not got. False: it must not, their rows come again."""
+
+    @abstractmethod
+    def take_back(self) -> None:
+        """The application will not get the batches that it has not got: their rows come again."""
 
     def turn(self) -> None:
         """Let the I/O thread carry out what is due."""

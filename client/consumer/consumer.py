@@ -105,12 +105,14 @@ class Consumer(ProcessLocal):
         """
         return self._next(timeout_s, comes_back=True)
 
-    def _next(self, timeout_s: float | None, *, comes_back: bool) -> pa.RecordBatch | None:
-        """`comes_back`: the application is done with the batches before."""
+    def _next(
+        self, timeout_s: float | None, *, comes_back: bool, is_seen: bool = True
+    ) -> pa.RecordBatch | None:
+        """`comes_back`: the application is done with the batches before. `is_seen`: see `AnyCore.step`."""
         deadline = None if timeout_s is None else time.monotonic() + seconds("timeout_s", timeout_s)
         while True:
             self.bell.flag.clear()
-            found = self.core.step(comes_back=comes_back)
+            found = self.core.step(comes_back=comes_back, is_seen=is_seen)
             comes_back = False
             if isinstance(found, Batch):
                 self._delivery = delivery_of(self.core, found)
@@ -162,7 +164,7 @@ class Consumer(ProcessLocal):
             error: Exception | None = None
             try:
                 # The default of `idle_s` is for loops that gather rows; these would commit empty lists.
-                batch = self.next(self.settings.idle_s)
+                batch = self._next(self.settings.idle_s, comes_back=True, is_seen=False)
                 deadline = time.monotonic() + wait_s
                 while batch is not None:
                     chunk.add(batch)
@@ -170,9 +172,13 @@ class Consumer(ProcessLocal):
                     if left_s <= 0 or chunk.is_full:
                         break
                     # The application has not got the batches of this list: asking for more acknowledges none.
-                    batch = self._next(left_s, comes_back=False)
+                    batch = self._next(left_s, comes_back=False, is_seen=False)
             except Exception as caught:  # noqa: BLE001  # it is raised below
                 error = caught
+            except BaseException:  # an interrupt
+                self.core.take_back()
+                raise
+            self.core.seen()
             # The batches were given: the next acknowledgement settles them.
             if chunk.batches or error is None:
                 yield chunk.batches

@@ -115,6 +115,12 @@ class Core(AnyCore):
         with self._lock.lock:
             return self.member.giving.seen()
 
+    def take_back(self) -> None:
+        """See `AnyCore.take_back`."""
+        with self._lock.lock:
+            self.member.giving.take_back()
+        self.turn()
+
     # ---- what the application says -------------------------------------------------------------------------
 
     def locate(self, task: Task, settings: Settings) -> None:

@@ -67,7 +67,7 @@ class Gate:
         skip: go on at this offset, after rows that are gone.
         question: what the owner said of a store that has nothing of the partition (CHECKPOINT).
         tells_beginning: the beginning is settled, too, so that what was missed before it is not told again.
-        unseen_from: where the batch begins that a step took and the application has not got (asyncio).
+        unseen_from: where the rows begin that steps took and the application has not got (asyncio, lists).
     """
 
     __slots__ = (
@@ -172,6 +172,17 @@ class Gate:
         self.given_sizes.clear()
         self.unseen_from = None
         self.is_drain_told = False
+        return freed
+
+    def take_back(self) -> int:
+        """Rows that the application has not got are not given any more. Returns the bytes that are freed."""
+        if self.unseen_from is None:
+            return 0
+        self.given, self.unseen_from = self.unseen_from, None
+        self.is_drain_told = False
+        freed = self.drop_fetched()
+        while self.given_sizes and self.given_sizes[-1][0] > self.given.offset:
+            freed += self.given_sizes.pop()[1]
         return freed
 
     # ---- rows --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Giving:
         self._turns: deque[int] = deque()  # partitions, the one that waits longest first
         self._in_turns: set[int] = set()
         self._given: set[int] = set()  # partitions with rows that may not be acknowledged
-        self._unseen: Gate | None = None  # with a batch that the application has not got
+        self._unseen: list[Gate] = []  # with rows that the application has not got
 
     def turn(self, now: float) -> Turn | None:
         """The partition whose turn it is; None: nothing can be given."""
@@ -76,8 +76,9 @@ class Giving:
         if not is_next or not self._may_give(gate, now):
             return None
         place = ConsumerPlace(gate.partition, first, first + rows, epoch, gate.hold)
-        if not is_seen:
-            self._unseen, gate.unseen_from = gate, gate.given
+        if not is_seen and gate.unseen_from is None:
+            gate.unseen_from = gate.given
+            self._unseen.append(gate)
         gate.given = place.end
         gate.is_drain_told = False
         self._given.add(gate.partition)
@@ -86,12 +87,20 @@ class Giving:
         return place
 
     def seen(self) -> bool:
-        """The application gets the batch that it has not got. False: its hold is over, or it comes again."""
-        gate, self._unseen = self._unseen, None
-        if gate is None or gate.unseen_from is None:
-            return False
-        gate.unseen_from = None
-        return True
+        """The application gets the rows that it has not got. False: they come again, or their hold is over."""
+        gates, self._unseen = self._unseen, []
+        is_any = False
+        for gate in gates:
+            is_any |= gate.unseen_from is not None
+            gate.unseen_from = None
+        return is_any
+
+    def take_back(self) -> None:
+        """The application will not get the rows that it has not got: they are fetched again."""
+        gates, self._unseen = self._unseen, []
+        for gate in gates:
+            self._state.bytes -= gate.take_back()
+            self._fetching.look(gate)
 
     def finish(self, turn: Turn) -> None:
         """All rows of an answer were given."""

@@ -109,6 +109,12 @@ class QueueCore(AnyCore):
         with self._lock.lock:
             return self.member.hands.seen()
 
+    def take_back(self) -> None:
+        """See `AnyCore.take_back`."""
+        with self._lock.lock:
+            self.member.hands.take_back()
+        self.turn()
+
     def _given(
         self, stored: StoredRows, item: tuple[int, int, int, pa.RecordBatch] | None, *, is_seen: bool
     ) -> Batch | None:

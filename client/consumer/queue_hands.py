@@ -59,7 +59,7 @@ class QueueHands:
         self._asked: dict[int, StoredRows] = {}  # by call: "begun", before the rows are given
         self._extending: dict[int, int] = {}  # by partition: number of the call
         self._last: RowsInHand | None = None  # that the application has got
-        self._unseen: RowsInHand | None = None  # given, and the application has not got them
+        self._unseen: list[RowsInHand] = []  # given, and the application has not got them
         self.done = KnownRows()
         self._known_lost = KnownRows(LOST_RANGES_MAX)  # an error of who acknowledges their batch
         self._unheard = LostRows()  # an error of who acknowledges all that was given
@@ -124,7 +124,7 @@ class QueueHands:
         if is_seen:
             self._last = in_hand
         else:
-            self._unseen = in_hand
+            self._unseen.append(in_hand)
         for known in (self.done, self._known_lost):
             known.given(stored.partition, stored.incarnation, (first, end))
         self._unheard.given(stored.partition, (first, end))
@@ -140,12 +140,20 @@ class QueueHands:
         return ConsumerPlace(stored.partition, first, end, epoch, stored.incarnation), line.failures
 
     def seen(self) -> bool:
-        """The application gets the rows that it has not got. False: their lease is over."""
-        in_hand, self._unseen = self._unseen, None
-        if in_hand is None or not in_hand.open:
-            return False
-        self._last = in_hand
-        return True
+        """The application gets the rows that it has not got. False: their leases are over."""
+        unseen, self._unseen = self._unseen, []
+        got = [in_hand for in_hand in unseen if in_hand.open]
+        self._last = got[-1] if got else self._last
+        return bool(got)
+
+    def take_back(self) -> None:
+        """The application will not get the rows that it has not got: they go back."""
+        unseen, self._unseen = self._unseen, []
+        for in_hand in unseen:
+            for first, end in in_hand.take([(in_hand.first, in_hand.end)]):
+                told = Told(first, end, in_hand.epoch, What.RELEASED, in_hand.failures)
+                self._tell(in_hand.stored, told, in_hand=in_hand)
+            self._forget(in_hand)
 
     def undecodable(self, stored: StoredRows, rows: Range | None, reason: str) -> None:
         """Records of an answer cannot be decoded: their rows fail, the others of the answer come again."""
@@ -202,7 +210,7 @@ class QueueHands:
         if then is not None:
             count.of(self._telling.wait_all(count))
         for in_hand in self.all():
-            if in_hand is self._unseen and told.what is What.DONE:
+            if in_hand in self._unseen and told.what is What.DONE:
                 continue
             for first, end in in_hand.take([(in_hand.first, in_hand.end)]):
                 line = told._replace(first=first, end=end, epoch=in_hand.epoch, failures=in_hand.failures)
@@ -341,7 +349,7 @@ class QueueHands:
     def _lose(self, in_hand: RowsInHand, ranges: Iterable[Range]) -> bool:
         """Rows that the application has said nothing of go to others. False: there are none."""
         lost = in_hand.take(ranges)
-        if lost and in_hand is not self._unseen:
+        if lost and in_hand not in self._unseen:
             self._is_lost(in_hand.stored.partition, in_hand.incarnation, lost)
         return bool(lost)
 
@@ -389,7 +397,7 @@ class QueueHands:
             self._lose(in_hand, [(in_hand.first, in_hand.end)])
             self._forget(in_hand)
         self._begun.clear()
-        self._last = self._unseen = None
+        self._last, self._unseen = None, []
         self.tell_lost(partitions)
 
     def faults(self) -> Iterator[str]:

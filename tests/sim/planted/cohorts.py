@@ -125,7 +125,7 @@ SHOWN_BY: Final[dict[str, Shown]] = {
     "two_leases": Shown("queue", 3, "queue two leases"),
     "parked_in_memory": Shown("queue", 2, "queue again"),
     "answer_early": Shown("queue", 4, "queue again"),
-    "ack_steals": Shown("queue", 16, "queue taken over"),
+    "ack_steals": Shown("queue", 32, "queue taken over"),
     "late_done_ignored": Shown("queue", 4, "queue again"),
     "no_limit": Shown("queue", 4, "queue over the limit"),
 }

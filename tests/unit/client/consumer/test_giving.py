@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.consumer.calls import Fetch, Refusal, Why
+from ringfence.consumer.calls import Fetch, Fetched, Refusal, Why
 from ringfence.native.errors import InvalidArgumentError
 from tests.fakes.consumer_alone import Alone
 
@@ -62,6 +62,24 @@ def test_rows_that_the_application_has_not_got_are_not_acknowledged_with_the_oth
     giving.acknowledge_given()
     assert gate.told.offset == 7
     assert not giving.seen(), "there is none"
+
+
+def test_rows_that_the_application_will_not_get_are_fetched_again() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    giving = alone.member.giving
+    alone.gave(3)
+    for rows in (4, 3):
+        alone.give(rows, is_seen=False)
+    giving.take_back()
+    alone.turn()
+    giving.acknowledge_given()
+    assert alone.member.state.gates[1].told.offset == 3
+    assert not giving.seen()
+    call = alone.newest(Fetch)
+    assert call.offset == 3
+    alone.answer(call, Fetched(1, 3, 10, 1, bytes=100))
+    assert alone.gave().first_offset == 3
 
 
 def test_rows_whose_hold_ended_before_the_application_got_them_are_not_given() -> None:

@@ -289,6 +289,21 @@ def test_rows_that_the_application_has_not_got_are_neither_done_nor_failed_with_
     assert not hands.seen(), "there are none"
 
 
+def test_rows_that_the_application_will_not_get_go_back() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.gave(4)
+    for rows in (3, 3):
+        alone.give(rows, is_seen=False)
+    alone.member.hands.take_back()
+    assert alone.told(What.RELEASED) == [(4, 7), (7, 10)]
+    assert not alone.member.hands.seen()
+    alone.member.acknowledge_given()
+    alone.turn(1.0)
+    assert (0, 4) in alone.told(What.DONE) or alone.told(What.RELEASED), "one request at a time"
+    assert all(end <= 4 for _, end in alone.told(What.DONE))
+
+
 def test_rows_that_the_application_has_not_got_go_back_when_it_closes() -> None:
     alone = QueueAlone()
     alone.lease(0, 10)
