@@ -170,23 +170,25 @@ def overdue(state: MetadataState, transition: Transition) -> list[str]:
     """Registered readers that hold a source no longer, because they have not read it in time."""
     if transition.may_abort:
         return []
-    names = {
-        name
-        for source in transition.sources
-        if drained.is_overdue(state, transition.topic, source)
-        for name in drained.holders(state, transition.topic, source, transition.adoption_generation)
-    }
-    return sorted(names)
+    return _holders(state, transition, is_overdue=True)
 
 
 def _readers_waited_for(state: MetadataState, transition: Transition) -> list[str]:
+    names = _holders(state, transition, is_overdue=False)
+    return [f"registered readers {listed(names, NAMED)}"] if names else []
+
+
+def _holders(state: MetadataState, transition: Transition, *, is_overdue: bool) -> list[str]:
+    """Registered readers that are not through sources that are overdue, or not yet."""
+    topic, born_by = transition.topic, transition.adoption_generation
+    readers = drained.registered_readers(state, topic)
     names = {
         name
         for source in transition.sources
-        if not drained.is_overdue(state, transition.topic, source)
-        for name in drained.holders(state, transition.topic, source, transition.adoption_generation)
+        if drained.is_overdue(state, topic, source) == is_overdue
+        for name in drained.holders(state, topic, source, born_by, readers)
     }
-    return [f"registered readers {listed(sorted(names), NAMED)}"] if names else []
+    return sorted(names)
 
 
 def partition_shown(state: MetadataState, topic: Topic, part: Partition) -> dict[str, Any]:

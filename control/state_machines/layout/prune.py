@@ -17,7 +17,7 @@ from ringfence.control.model.ids import PartitionId, TopicId
 from ringfence.control.model.layout_commands import PrunePartitions
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.state_machines.metadata.drained import is_overdue
+from ringfence.control.state_machines.metadata.drained import is_overdue, registered_readers
 from ringfence.control.state_machines.metadata.prune_checks import PRUNES_MAX, open_sources, part_fault
 
 # Time between two rounds of a leader.
@@ -47,9 +47,10 @@ def candidates(state: MetadataState, time_ms: int) -> Iterator[Candidate]:
     for number, topic in state.topics.items():
         if topic.seals is UNSET:
             continue
+        readers = registered_readers(state, number)
         for part in topic.layout.partitions:
             may_go = not part.is_active and not part.parents
-            if may_go and part_fault(state, topic, part, busy) is None:
+            if may_go and part_fault(state, topic, part, busy, readers) is None:
                 yield Candidate(number, part.partition, topic.assignments[part.partition].owner)
 
 

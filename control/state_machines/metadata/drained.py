@@ -7,7 +7,7 @@ of registered readers only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -111,26 +111,36 @@ def is_overdue(state: MetadataState, topic: TopicId, partition: PartitionId) -> 
 
 
 def holders(
-    state: MetadataState, topic: TopicId, partition: PartitionId, born_by: Index | None = None
+    state: MetadataState,
+    topic: TopicId,
+    partition: PartitionId,
+    born_by: Index | None = None,
+    readers: Sequence[RegisteredReader] | None = None,
 ) -> tuple[str, ...]:
     """Registered readers that are not through the partition, sorted; overdue or not.
 
-    With `born_by` only those that were created at or before that entry count.
+    With `born_by` only those that were created at or before that entry count. `readers` are the topic's, of a
+    caller that asks for many partitions.
     """
+    readers = registered_readers(state, topic) if readers is None else readers
     return tuple(
         sorted(
             reader.name
-            for reader in registered_readers(state, topic)
+            for reader in readers
             if (born_by is None or reader.created <= born_by) and not reader.has_read(partition)
         )
     )
 
 
 def is_drained(
-    state: MetadataState, topic: TopicId, partition: PartitionId, born_by: Index | None = None
+    state: MetadataState,
+    topic: TopicId,
+    partition: PartitionId,
+    born_by: Index | None = None,
+    readers: Sequence[RegisteredReader] | None = None,
 ) -> bool:
     """Whether each registered reader that counts is through the partition, or the partition is overdue."""
-    return not holders(state, topic, partition, born_by) or is_overdue(state, topic, partition)
+    return is_overdue(state, topic, partition) or not holders(state, topic, partition, born_by, readers)
 
 
 def kept_rows(state: MetadataState, topic: TopicId) -> tuple[tuple[PartitionId, int], ...]:
@@ -155,10 +165,11 @@ def is_transition_drained(state: MetadataState, transition: Transition) -> bool:
     """Whether all sources are drained. Readers that came after the COMMIT do not hold the transition: they
     might come without end.
     """
-    if not registered_readers(state, transition.topic):
+    readers = registered_readers(state, transition.topic)
+    if not readers:
         return True
     return all(
-        is_drained(state, transition.topic, source, transition.adoption_generation)
+        is_drained(state, transition.topic, source, transition.adoption_generation, readers)
         for source in transition.sources
     )
 
@@ -167,10 +178,9 @@ def lagging_partitions(state: MetadataState) -> frozenset[PartitionId]:
     """ACTIVE partitions with a SEALED parent that a registered reader has not read: one more layout change
     would make its way longer.
     """
-    return frozenset(
-        part.partition
-        for number, topic in state.topics.items()
-        if registered_readers(state, number)
-        for part in topic.layout.active()
-        if any(topic.seal(parent) and not is_drained(state, number, parent) for parent in part.parents)
-    )
+    found = set[PartitionId]()
+    for number, topic in state.topics.items():
+        held = {part for part, until_ms in kept_rows(state, number) if state.time_ms < until_ms}
+        if held:
+            found |= {part.partition for part in topic.layout.active() if held.intersection(part.parents)}
+    return frozenset(found)

@@ -174,10 +174,12 @@ def finalize(state: MetadataState, number: ChangeId) -> tuple[MetadataState, Res
     longer.
     """
     transition = state.transitions[number]
+    topic, born_by = transition.topic, transition.adoption_generation
+    readers = drained.registered_readers(state, topic)
     overdue = {
         name
         for source in transition.sources
-        for name in drained.holders(state, transition.topic, source, transition.adoption_generation)
+        for name in drained.holders(state, topic, source, born_by, readers)
     }
     ended = layout_rules.without_transition(state, number)
     return ended, LayoutFinalized(overdue=tuple(sorted(overdue))) if overdue else Done()

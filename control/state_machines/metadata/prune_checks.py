@@ -6,6 +6,7 @@ needs every generation in between to know their order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ringfence.control.model.ids import PartitionId
@@ -36,13 +37,13 @@ def prune_fault(state: MetadataState, command: PrunePartitions) -> Refused | Non
     if not 0 < count <= PRUNES_MAX or len({*command.partitions}) != count:
         return invalid(f"{count} partitions to prune: 1 to {PRUNES_MAX}, each once")
     parts = topic.layout.by_id()
-    busy = open_sources(state)
+    busy, readers = open_sources(state), drained.registered_readers(state, command.topic)
     for number in command.partitions:
         part = parts.get(number)
         if part is None:
             message = f"topic {topic.name!r} has no partition {number}; it may have been pruned before"
             return Refused(code=Code.UNKNOWN_PARTITION, message=message)
-        fault = part_fault(state, topic, part, busy)
+        fault = part_fault(state, topic, part, busy, readers)
         if fault is not None:
             return fault
     return None
@@ -53,8 +54,14 @@ def open_sources(state: MetadataState) -> set[PartitionId]:
     return {source for transition in state.transitions.values() for source in transition.sources}
 
 
-def part_fault(state: MetadataState, topic: Topic, part: Partition, busy: set[PartitionId]) -> Refused | None:
-    """The refusal to prune one partition; `busy` are the `open_sources`."""
+def part_fault(
+    state: MetadataState,
+    topic: Topic,
+    part: Partition,
+    busy: set[PartitionId],
+    readers: Sequence[drained.RegisteredReader],
+) -> Refused | None:
+    """The refusal to prune one partition; `busy` are the `open_sources`, `readers` those of the topic."""
     number, seal = part.partition, topic.seal(part.partition)
     if part.is_active or seal is None:
         return invalid(f"partition {number} is ACTIVE; only SEALED ones are pruned")
@@ -70,8 +77,8 @@ def part_fault(state: MetadataState, topic: Topic, part: Partition, busy: set[Pa
             f"partition {number} was sealed {age_ms} ms ago; clients may ask for outcomes for {keep_ms} ms "
             "(`resolve_keep_s`)"
         )
-    if not drained.is_drained(state, topic.topic, number):
-        names = listed(drained.holders(state, topic.topic, number), 8)
+    if not drained.is_drained(state, topic.topic, number, readers=readers):
+        names = listed(drained.holders(state, topic.topic, number, readers=readers), 8)
         return conflict(f"partition {number}: registered readers {names} are not through it")
     scope = waiting_scope(state, {number})
     if scope is not None:

@@ -68,7 +68,7 @@ def test_a_chunk_measures_each_batch_once_and_ends_at_its_rows_or_bytes() -> Non
         chunk, batches = Chunk(most, size), list[Measured]()
         while not chunk.is_full:
             batches.append(Measured())
-            chunk.add(batches[-1])  # type: ignore[arg-type]
+            chunk.add(batches[-1])
         assert len(batches) == count
         assert {one.times for one in batches} == {1}
 

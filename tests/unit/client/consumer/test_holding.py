@@ -102,7 +102,8 @@ def test_of_a_place_whose_hold_is_over_what_was_settled_under_it_is_not_lost() -
     alone = Alone(1)
     alone.open(1)
     place = alone.gave(6)
-    alone.member.acknowledge(place._replace(end_offset=4), [].append)
+    alone.member.acknowledge(place._replace(end_offset=4))
+    alone.turn(1.0)
     alone.answer(alone.call(Settle), Settled())
     alone.answer(alone.newest(Fetch), Refusal(Why.NOT_ASSIGNED, hold=9))
     holding = alone.member.holding
