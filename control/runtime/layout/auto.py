@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, TransitionKind
@@ -138,10 +139,12 @@ class AutoLayouts:
             self.said.clear()
         fresh = {part: entry for part, entry in self._sketches.items() if now_ms - entry[1] < SKETCH_KEPT_MS}
         self._sketches = fresh
+        # The log's time stands still while nothing is proposed, and readers hold partitions for a time.
+        timed = replace(state, time_ms=max(state.time_ms, self._proposer.now_ms()))
         observed = Observations(
             self._loads(state, now_ms),
             {part: sketch for part, (sketch, _) in fresh.items()},
-            self._lagging(state),
+            self._lagging(timed),
         )
         decision, self._memory = decide_layout(state, observed, now_ms, self._memory)
         self._note(state, decision)

@@ -50,9 +50,15 @@ class Leader:
             self.log,
             lambda _, __: self.values,
             self.answer,
+            lagging=self.lagging,
             on_decision=lambda name, values: self.told.append({"name": name, **values}),
         )
         self.now_ms = 0
+        self.lagging_at = set[int]()
+
+    def lagging(self, state: MetadataState) -> tuple[PartitionId, ...]:
+        self.lagging_at.add(state.time_ms)
+        return ()
 
     async def answer(self, node: NodeId, call: SketchOf) -> Sketch:
         self.asked.append((int(node), call.partition))
@@ -168,3 +174,18 @@ def test_loads_of_heartbeats_are_those_of_topics_with_automatic_changes() -> Non
     assert loads(one.log.state, 0) == {one.parts[0]: PartitionLoad(5, 7)}, "node 2 has sent nothing"
     off = replace(one.log.state, config={})
     assert loads(off, 0) == {}
+
+
+def test_readers_are_looked_at_with_the_time_that_an_entry_would_have() -> None:
+    """In an idle log the state's time stands still: their partitions would be held for good."""
+
+    async def run() -> None:
+        one = Leader()
+        assert one.log.state.time_ms < 77
+        await one.looks(4)
+        assert one.lagging_at == {77}
+        one.log.state = replace(one.log.state, time_ms=99)
+        await one.looks(4)
+        assert one.lagging_at == {77, 99}
+
+    asyncio.run(run())
