@@ -87,7 +87,7 @@ class Giving:
         return place
 
     def seen(self) -> bool:
-        """The application gets the rows that it has not got. False: they come again, or their hold is over."""
+        """The application gets the rows that it has not got. False: they come again, or their hold ended."""
         gates, self._unseen = self._unseen, []
         is_any = False
         for gate in gates:
