@@ -6,7 +6,6 @@ same request. Rows of a sealed partition come from its own owner, and the gate i
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.calls import Fetch, Fetched, Read, Why
@@ -37,8 +36,7 @@ class Fetching:
         self._state, self._holding = state, holding
         self._due: set[Gate] = set()  # something may be asked for
         self._later: set[Gate] = set()  # at their `retry_at`
-        self._waiting: deque[Gate] = deque()  # for room
-        self._in_waiting: set[Gate] = set()
+        self._waiting: dict[Gate, None] = {}  # for room, who waits longest first
         self._pending = 0
 
     def look(self, gate: Gate) -> None:
@@ -55,8 +53,8 @@ class Fetching:
         for _ in range(len(self._waiting)):
             if not self._has_room():
                 return
-            gate = self._waiting.popleft()
-            self._in_waiting.discard(gate)
+            gate = next(iter(self._waiting))
+            del self._waiting[gate]
             self._ask(gate, now)
 
     def _bytes(self) -> int:
@@ -82,9 +80,7 @@ class Fetching:
         if gate.fetch is None and node is not None and self._wants_answer(gate):
             # A sealed partition's request brings no rows.
             if gate.end is None and not self._has_room():
-                if gate not in self._in_waiting:
-                    self._waiting.append(gate)
-                    self._in_waiting.add(gate)
+                self._waiting.setdefault(gate)
             else:
                 self._fetch(gate, node, now)
         is_behind = gate.end is not None and gate.fetched.offset < gate.end

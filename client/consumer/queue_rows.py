@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from ringfence.consumer.queue_calls import Leased, Line
 
 Range = tuple[int, int]  # first row, and the one after the last
-# What is kept of rows that are done, and of those that are lost: ranges of each partition, and partitions;
-# 5 MiB at most. Rows that are done in their order are one range.
+# What is kept of rows that are done: ranges of each partition, and partitions; 5 MiB at most. Rows that are
+# done in their order are one range.
 KNOWN_RANGES_MAX: Final = 64
 # Of a batch of the largest size each second row may be lost, and none of them may be taken for done.
 LOST_RANGES_MAX: Final = 32_768
@@ -143,10 +143,6 @@ class KnownRows:
         if key in self._ranges:
             self._ranges[key] = list(without(self._ranges[key], [rows]))
 
-    def has(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> bool:
-        """Whether all of these rows are known."""
-        return not self.others(partition, incarnation, ranges)
-
     def others(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> list[Range]:
         """Of these rows, those that are not known."""
         return list(without(ranges, self._ranges.get((partition, incarnation), [])))
@@ -200,13 +196,7 @@ def lines_without(lines: Iterable[Line], rows: Range) -> Iterator[Line]:
 
 def joined(rows: Iterable[int]) -> list[Range]:
     """Rows in any order, perhaps twice, as ranges."""
-    ranges: list[Range] = []
-    for row in sorted(set(rows)):
-        if ranges and ranges[-1][1] == row:
-            ranges[-1] = (ranges[-1][0], row + 1)
-        else:
-            ranges.append((row, row + 1))
-    return ranges
+    return joined_ranges((row, row + 1) for row in rows)
 
 
 def joined_ranges(ranges: Iterable[Range]) -> list[Range]:
